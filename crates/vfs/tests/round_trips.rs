@@ -14,7 +14,9 @@ use vfs::{Changes, Mapping};
 fn remote() -> (Arc<HookedEngine>, Arc<AtomicU64>) {
     let round_trips = Arc::new(AtomicU64::new(0));
     let count = round_trips.clone();
-    let engine = HookedEngine::remote(move || drop(count.fetch_add(1, Ordering::SeqCst)));
+    let engine = HookedEngine::remote(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
     (Arc::new(engine), round_trips)
 }
 
