@@ -403,9 +403,10 @@ fn files_worlds_that_once_failed() {
 /// 65,010,194, a link failed that had been made, because another machine had removed the file by then. In 65,010,067, the simulator compared
 /// bytes after a loss of commits, which one mount still had in its cache.
 /// In 66,012,399, a mount did not acknowledge all commits that it was told of, and took no lock any more.
+/// In 75,003,549, the database went away while an open file read the newest content, and the next lock showed the earlier one.
 #[test]
 fn sessions_worlds_that_once_failed() {
-    for seed in [0, 14, 65_010_194, 65_010_067, 66_012_399] {
+    for seed in [0, 14, 65_010_194, 65_010_067, 66_012_399, 75_003_549] {
         if let Err(failure) = sim::sessions::world(seed) {
             panic!("{failure}");
         }

@@ -173,15 +173,25 @@ impl Content {
     }
 
     /// Has the open file of an inode read its newest content, unless it has unpublished writes. A file that is being
-    /// stored anew is left as it is: the next open takes in the newest content.
+    /// stored anew is left as it is: the next open takes in the newest content. After a failure the file is outdated.
     pub(crate) fn read_newest(&self, ino: Ino) -> Result<()> {
-        match self.files().get(ino) {
-            Some(file) if !file.pending().is_edited => file.repin(|| self.names.pin_of(ino)),
-            Some(file) => match file.write_state.try_lock() {
+        let Some(file) = self.files().get(ino) else { return Ok(()) };
+        let read = match file.pending().is_edited {
+            false => file.repin(|| self.names.pin_of(ino)),
+            true => match file.write_state.try_lock() {
                 Ok(mut state) => self.drop_published_edits(&file, &mut state),
                 Err(_) => Ok(()),
             },
-            None => Ok(()),
+        };
+        file.set_outdated(read.is_err());
+        read
+    }
+
+    /// Like [`Content::read_newest`], if an earlier attempt failed.
+    pub(crate) fn read_newest_if_outdated(&self, ino: Ino) -> Result<()> {
+        match self.files().get(ino) {
+            Some(file) if file.is_outdated() => self.read_newest(ino),
+            _ => Ok(()),
         }
     }
 

@@ -58,6 +58,8 @@ pub(crate) struct OpenFile {
     bypasses_page_cache: AtomicBool,
     /// The lineage that began when writes last lost in a conflict. Handles opened before it may have made these writes.
     lost_lineage: AtomicU64,
+    /// Whether another machine has changed the file, and its newest content could not be read.
+    is_outdated: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -108,9 +110,29 @@ const UNCONFIRMED_FILES_MAX: usize = 1 << 16;
 
 impl OpenFile {
     fn new(ino: Ino) -> Self {
-        let (publishing, shared, has_unsynced_names, bypasses_page_cache, lost_lineage) = Default::default();
+        let (publishing, shared, has_unsynced_names, bypasses_page_cache) = Default::default();
+        let (lost_lineage, is_outdated) = Default::default();
         let write_state = tokio::sync::Mutex::new(WriteState::Clean);
-        Self { ino, write_state, publishing, shared, has_unsynced_names, bypasses_page_cache, lost_lineage }
+        Self {
+            ino,
+            write_state,
+            publishing,
+            shared,
+            has_unsynced_names,
+            bypasses_page_cache,
+            lost_lineage,
+            is_outdated,
+        }
+    }
+
+    /// Returns whether another machine has changed the file, and its newest content could not be read.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.is_outdated.load(Ordering::Acquire)
+    }
+
+    /// Notes whether the newest content could not be read.
+    pub(crate) fn set_outdated(&self, is_outdated: bool) {
+        self.is_outdated.store(is_outdated, Ordering::Release);
     }
 
     /// Makes all handles bypass the page cache above, until the last one is closed.

@@ -63,6 +63,6 @@ fn take_in(names: &Names, content: &Content, changed: Foreign<'_>) {
 /// Logs a failure to apply a change.
 fn note(taken_in: Result<()>) {
     if let Err(error) = taken_in {
-        tracing::debug!(%error, "a change of another machine cannot be applied now: its file is read again when it is opened, and quotas after their next change");
+        tracing::debug!(%error, "a change of another machine cannot be applied now: its file is read again at the next open, read or lock, and quotas after their next change");
     }
 }

@@ -132,6 +132,11 @@ impl Filesystem {
             self.content.record_access(handle.file.ino);
         }
         let range = offset..offset.saturating_add(len as u64);
+        if handle.file.is_outdated()
+            && let Err(error) = self.content.read_newest(handle.file.ino)
+        {
+            tracing::debug!(%error, "the newest content of an open file cannot be read yet; its earlier content is read");
+        }
         if handle.file.pending().is_edited {
             // After these bytes are stored another client may replace them, so the read counts as a read of this version.
             let (reading, _) = handle.begin_read().await?;

@@ -46,7 +46,7 @@ impl FileLocks<'_> {
     pub async fn try_take(&self, ino: Ino, wanted: Lock) -> Result<()> {
         if let Some(locks) = &self.fs.names.locks().shared {
             self.publish_before_sharing(&wanted).await?;
-            return self.see_all_before(locks.try_take(ino, wanted).await?).await;
+            return self.see_all_before(ino, locks.try_take(ino, wanted).await?).await;
         }
         let locks = &self.fs.names.locks().here;
         match locks.try_take(ino, wanted) {
@@ -67,7 +67,7 @@ impl FileLocks<'_> {
         match &self.fs.names.locks().shared {
             Some(locks) => {
                 self.publish_before_sharing(&wanted).await?;
-                self.see_all_before(locks.take(ino, wanted, given_up).await?).await
+                self.see_all_before(ino, locks.take(ino, wanted, given_up).await?).await
             }
             None => self.fs.names.locks().here.take(ino, wanted, given_up).await,
         }
@@ -145,14 +145,14 @@ impl FileLocks<'_> {
         }
     }
 
-    /// Returns once this mount and its front ends show what was committed up to `head`.
-    async fn see_all_before(&self, head: Seqno) -> Result<()> {
+    /// Returns once this mount and its front ends show what was committed up to `head`, and the file has its newest content.
+    async fn see_all_before(&self, ino: Ino, head: Seqno) -> Result<()> {
         let engine = self.fs.names.tables().engine();
         engine.wait_acknowledged(head).map_err(engine_error)?;
         if is_ahead_of_front_ends(&self.fs.names) {
             self.fs.names.delivered().await;
         }
-        Ok(())
+        self.fs.content.read_newest_if_outdated(ino)
     }
 }
 
