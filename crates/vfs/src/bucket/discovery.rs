@@ -420,7 +420,7 @@ impl KnownState {
     }
 
     /// Waits while this mount renames or replaces a directory.
-    pub(in crate::bucket) async fn wait_until_settled(&self, dir: Ino) -> Result<()> {
+    async fn wait_until_settled(&self, dir: Ino) -> Result<()> {
         if let Some((parent, name)) = self.names.tables().inode(dir)?.home {
             self.changes.wait_until_settled(parent, &name).await;
         }

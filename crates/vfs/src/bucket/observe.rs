@@ -155,7 +155,7 @@ impl Discovery {
 }
 
 impl KnownState {
-    /// Looks up a key, and repeats the look if a program changed the name or its directory meanwhile: that change may have failed.
+    /// Looks up a key, and repeats the look if a program changed the name meanwhile: that change may have failed.
     pub(crate) async fn look_up_until_valid<'l>(
         &self,
         key: &ObjectKey,
@@ -165,17 +165,10 @@ impl KnownState {
         look(looked_at).await?;
         for _ in 1..LOOKS_MAX {
             let Some((dir, name)) = self.names.visible_entry(key)? else { break };
-            let is_settled =
-                self.changes.while_frozen(|changes| self.is_settled_since(dir, looked_at, changes))?;
-            if is_settled && self.changes.is_valid_look(dir, &name, looked_at) {
+            if self.changes.is_valid_look(dir, &name, looked_at) {
                 break;
             }
             self.changes.wait_until_settled(dir, &name).await;
-            match self.wait_until_settled(dir).await {
-                // A program has removed the directory meanwhile.
-                Err(error) if error.errno() == libc::ENOENT => {}
-                settled => settled?,
-            }
             looked_at = self.mount.moment();
             look(looked_at).await?;
         }
