@@ -2,13 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use meta::{FsError, Ino, Inode, Kind, Moment, Name, Observed};
+use meta::{Ino, Inode, Kind, Moment, Name, Observed};
 use std::sync::Arc;
 use store::names::{self, KeyPrefix};
 use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError};
 
 use crate::base::Base;
-use crate::bucket::changes::FrozenChanges;
 use crate::bucket::directories::{Directory, ListedRange};
 use crate::bucket::evict::NameEvictor;
 use crate::bucket::export_queue::ExportQueue;
@@ -402,23 +401,6 @@ impl Discovery {
 }
 
 impl KnownState {
-    /// Returns whether a directory has not been renamed, replaced or removed here since a look.
-    pub(in crate::bucket) fn is_settled_since(
-        &self,
-        dir: Ino,
-        looked_at: Moment,
-        changes: FrozenChanges<'_>,
-    ) -> Result<bool> {
-        match self.names.tables().inode(dir) {
-            Ok(Inode { home: Some((parent, name)), .. }) => {
-                Ok(changes.is_valid_look_for_directory(parent, &name, looked_at))
-            }
-            Ok(_) => Ok(true),
-            Err(FsError::NotFound) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// Waits while this mount renames or replaces a directory.
     async fn wait_until_settled(&self, dir: Ino) -> Result<()> {
         if let Some((parent, name)) = self.names.tables().inode(dir)?.home {

@@ -608,9 +608,10 @@ impl KnownState {
         work: impl FnOnce(FrozenChanges<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
         self.changes.while_frozen(|changes| {
-            if !self.is_settled_since(dir, looked_at, changes)?
-                || self.mount.layout.directory(self.names.tables(), dir)? != *prefix
-            {
+            let home = self.names.tables().inode(dir)?.home;
+            let is_settled = home
+                .is_none_or(|(parent, name)| changes.is_valid_look_for_directory(parent, &name, looked_at));
+            if !is_settled || self.mount.layout.directory(self.names.tables(), dir)? != *prefix {
                 return Ok(None);
             }
             work(changes).map(Some)
