@@ -5,7 +5,7 @@ use store::{ObjectKey, Precondition, StoreError};
 
 use super::keys::ResolvedKey;
 use super::plan::Change;
-use super::{ATTEMPTS_MAX, NamedObjects, is_race, too_many_races};
+use super::{ATTEMPTS_MAX, NamedObjects, is_race, too_many_races, unless_raced};
 use crate::objects::description::{IMPLICIT, MARKER, ObjectDescription, RECORD};
 use crate::objects::errors::{error_about, namespace_error_about};
 
@@ -77,11 +77,7 @@ impl NamedObjects {
         self.keys.check_precondition(key, precondition, Some(&file))?;
         let mut change = Change::default();
         change.unlink(parent, name, ino);
-        match self.commit(&change) {
-            Ok(_) => Ok(true),
-            Err(error) if is_race(&error) => Ok(false),
-            Err(error) => Err(namespace_error_about(key)(error)),
-        }
+        Ok(unless_raced(key, self.commit(&change))?.is_some())
     }
 
     /// Deletes the marker of a directory. A directory with contents stays without its marker.
@@ -106,10 +102,8 @@ impl NamedObjects {
                 change.ops.push(Op::RemoveXattr { ino: resolved.dir, name });
             }
         }
-        match self.commit(&change) {
-            Ok(_) => {}
-            Err(error) if is_race(&error) => return Ok(false),
-            Err(error) => return Err(namespace_error_about(key)(error)),
+        if unless_raced(key, self.commit(&change))?.is_none() {
+            return Ok(false);
         }
         self.prune(resolved.dir).map_err(namespace_error_about(key))?;
         self.fs.names.delivered().await;

@@ -18,9 +18,10 @@ mod tags;
 
 use meta::{Applied, FsError, OpContext, Origin};
 use std::sync::Arc;
-use store::StoreError;
+use store::{ObjectKey, StoreError};
 
 use crate::Filesystem;
+use crate::objects::errors::namespace_error_about;
 use crate::objects::named::keys::NamedKeys;
 use crate::objects::named::plan::Change;
 use crate::objects::served_directory::ServedDirectory;
@@ -50,6 +51,15 @@ impl NamedObjects {
 
     fn commit(&self, change: &Change) -> Result<Vec<Applied>, FsError> {
         self.commit_at(&self.fs.mount.context(Origin::Other), change)
+    }
+}
+
+/// Returns the outcome of a commit about a key; `None` if the names changed meanwhile, so that the operation is to be retried.
+fn unless_raced<T>(key: &ObjectKey, outcome: Result<T, FsError>) -> store::Result<Option<T>> {
+    match outcome {
+        Ok(applied) => Ok(Some(applied)),
+        Err(error) if is_race(&error) => Ok(None),
+        Err(error) => Err(namespace_error_about(key)(error)),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Storing of an object in a volume named by inode: first its bytes, then one commit that creates it and its name.
 
 use bytes::Bytes;
-use meta::{Applied, FsError, Kind, OpContext, Origin};
+use meta::{Applied, FsError, Kind, Origin};
 use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError};
 
-use super::plan::{Change, NewObject};
-use super::{ATTEMPTS_MAX, NamedObjects, is_race, too_many_races};
+use super::plan::NewObject;
+use super::{ATTEMPTS_MAX, NamedObjects, too_many_races, unless_raced};
 use crate::content::storing::StoringGuard;
 use crate::objects::errors::{error_about, namespace_error_about};
 
@@ -151,7 +151,8 @@ impl NamedObjects {
         self.keys.check_precondition(key, precondition, there)?;
         let context = self.fs.mount.context(Origin::Other);
         let (object, change) = self.keys.plan_naming(key, new, &resolved, taken.as_ref(), &context)?;
-        self.commit_planned(key, &context, object, &change)
+        let applied = unless_raced(key, self.commit_at(&context, &change))?;
+        Ok(applied.map(|applied| (object, applied)))
     }
 
     /// Creates a directory's marker: the directory then exists independently of its contents.
@@ -192,21 +193,7 @@ impl NamedObjects {
         self.keys.check_precondition(key, &options.precondition, there.as_ref())?;
         let context = self.fs.mount.context(Origin::Other);
         let (object, change) = self.keys.plan_marker(key, &resolved, body, options, &context)?;
-        self.commit_planned(key, &context, object, &change)
-    }
-
-    /// Commits the change that makes an object. `None`: the names changed meanwhile.
-    fn commit_planned(
-        &self,
-        key: &ObjectKey,
-        context: &OpContext,
-        object: ObjectRef,
-        change: &Change,
-    ) -> store::Result<Option<(ObjectRef, Vec<Applied>)>> {
-        match self.commit_at(context, change) {
-            Ok(applied) => Ok(Some((object, applied))),
-            Err(error) if is_race(&error) => Ok(None),
-            Err(error) => Err(namespace_error_about(key)(error)),
-        }
+        let applied = unless_raced(key, self.commit_at(&context, &change))?;
+        Ok(applied.map(|applied| (object, applied)))
     }
 }

@@ -4,7 +4,7 @@ use meta::{Name, Op, RenameHow};
 use store::{ObjectKey, ObjectRef, Precondition, StoreError};
 
 use super::plan::Change;
-use super::{ATTEMPTS_MAX, NamedObjects, is_race, too_many_races};
+use super::{ATTEMPTS_MAX, NamedObjects, too_many_races, unless_raced};
 use crate::objects::errors::{namespace_error_about, no_such_key};
 
 impl NamedObjects {
@@ -28,14 +28,9 @@ impl NamedObjects {
         };
         for _ in 0..ATTEMPTS_MAX {
             let Some((change, dir)) = self.plan_move(from, to, precondition)? else { continue };
-            match self.commit(&change) {
-                Ok(applied) => {
-                    self.prune(dir).map_err(namespace_error_about(to))?;
-                    return self.finish_change(to, applied).await;
-                }
-                Err(error) if is_race(&error) => {}
-                Err(error) => return Err(namespace_error_about(to)(error)),
-            }
+            let Some(applied) = unless_raced(to, self.commit(&change))? else { continue };
+            self.prune(dir).map_err(namespace_error_about(to))?;
+            return self.finish_change(to, applied).await;
         }
         Err(too_many_races())
     }

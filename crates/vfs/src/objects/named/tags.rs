@@ -3,7 +3,7 @@
 use meta::Origin;
 use store::{ObjectKey, Tags};
 
-use super::{ATTEMPTS_MAX, NamedObjects, is_race, too_many_races};
+use super::{ATTEMPTS_MAX, NamedObjects, too_many_races, unless_raced};
 use crate::objects::description::ObjectDescription;
 use crate::objects::errors::namespace_error_about;
 use crate::objects::etag::AssignedEtag;
@@ -30,10 +30,8 @@ impl NamedObjects {
             let mut description = before.with_tags(tags)?;
             description.record.given = given;
             let ops = description.replacement_ops(ino, &before)?;
-            match self.fs.names.commit_together(Origin::Other, &ops) {
-                Ok(_) => return Ok(()),
-                Err(error) if is_race(&error) => {}
-                Err(error) => return Err(namespace_error_about(key)(error)),
+            if unless_raced(key, self.fs.names.commit_together(Origin::Other, &ops))?.is_some() {
+                return Ok(());
             }
         }
         Err(too_many_races())
