@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use meta::{Ino, Inode, Kind, Moment, Name, Observed};
+use meta::{FsError, Ino, Inode, Kind, Moment, Name, Observed};
 use std::sync::Arc;
 use store::names::{self, KeyPrefix};
 use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError};
@@ -401,12 +401,16 @@ impl Discovery {
 }
 
 impl KnownState {
-    /// Waits while this mount renames or replaces a directory.
-    async fn wait_until_settled(&self, dir: Ino) -> Result<()> {
-        if let Some((parent, name)) = self.names.tables().inode(dir)?.home {
-            self.changes.wait_until_settled(parent, &name).await;
+    /// Waits while this mount changes a directory. Does nothing if the directory is gone.
+    pub(in crate::bucket) async fn wait_until_settled(&self, dir: Ino) -> Result<()> {
+        match self.names.tables().inode(dir) {
+            Ok(Inode { home: Some((parent, name)), .. }) => {
+                self.changes.wait_until_settled(parent, &name).await;
+                Ok(())
+            }
+            Ok(_) | Err(FsError::NotFound) => Ok(()),
+            Err(error) => Err(error.into()),
         }
-        Ok(())
     }
 
     /// Returns whether an inode in a directory is known recently enough to answer a lookup without the bucket.

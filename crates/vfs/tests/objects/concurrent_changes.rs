@@ -77,6 +77,31 @@ async fn s39_a_put_into_a_directory_being_created_is_shown() {
     world.assert_healthy().await;
 }
 
+/// An object was put into a directory while the directory was being removed. The mount did not know of it afterwards, and renamed another
+/// directory to that name, which then had the object (world 79,112,362 of both sides).
+#[tokio::test]
+async fn s39_a_put_into_a_directory_being_removed_is_shown() {
+    let bucket = Bucket::in_memory();
+    let world = Arc::new(bucket.mount(|_| {}).await);
+    let objects = Arc::new(objects(&world));
+    for dir in ["d", "other"] {
+        world.mkdir(dir).await.unwrap();
+        assert_eq!(world.names(dir).await.unwrap(), [""; 0]);
+    }
+    let marker = bucket.late.hold(Operation::Delete);
+    let other = world.clone();
+    let removing = tokio::spawn(async move { other.rmdir("d").await });
+    let marker_is_deleted = marker.done().await;
+    let mut putting = Box::pin(put(&objects, "d/new", "new"));
+    assert_waits(putting.as_mut()).await;
+    drop(marker_is_deleted);
+    putting.await;
+    removing.await.unwrap().unwrap();
+    assert_eq!(errno(world.rename("other", "d").await), libc::ENOTEMPTY);
+    assert_eq!(world.names("d").await.unwrap(), ["new"]);
+    world.assert_healthy().await;
+}
+
 /// An object was put into a directory after mkdir had found its name free and before the directory was known. The directory was taken for
 /// empty (tests of fsspec, once in about 150 runs).
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -203,13 +203,13 @@ impl ObjectsAtPath {
     }
 
     /// Updates the names with what the store has at a key, if the mount would answer for the key from its known state, or if the object is gone.
-    /// Otherwise forgets the listing of the key.
-    async fn look_once(&self, full: &ObjectKey, is_gone: bool, looked_at: Moment) -> crate::Result<()> {
+    /// Otherwise forgets the listing of the key. Returns false if a change of the directory has made the look invalid.
+    async fn look_once(&self, full: &ObjectKey, is_gone: bool, looked_at: Moment) -> crate::Result<bool> {
         let is_asked = self.is_looked_at(full)?;
         let seen = if is_asked { self.fs.mount.store.find(full).await? } else { None };
         match is_asked || is_gone {
             true => self.fs.bucket.discovery.observe(full, seen.as_ref(), looked_at).await,
-            false => self.forget_listing(full),
+            false => self.forget_listing(full).map(|()| true),
         }
     }
 
