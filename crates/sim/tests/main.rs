@@ -284,6 +284,8 @@ fn pool_worlds_match_their_models() {
 /// - Nothing was uploaded any more after another client had replaced the source of a copy over an earlier change (71,004,367).
 /// - Zeros that stood for bytes which another client had deleted were stored under the file's name (75,001,147).
 /// - Writes to an open file were lost because a directory had its name for a while (79,003,257).
+/// - An object put into a directory that was being removed got into another directory, renamed to that name (79,112,362).
+/// - The simulator did not know that a reader's file had another name since an S3 client had renamed it (80,016,966).
 /// - The simulator reported as removed what a move was bringing (67,011,237), and renamed a directory in place of a file (67,043,123).
 #[test]
 fn dual_worlds_that_once_failed() {
@@ -304,7 +306,7 @@ fn dual_worlds_that_once_failed() {
         63_025_970, 63_026_120, 63_031_854, 63_032_796, 65_004_740, 65_010_236, 65_000_827, 66_003_353,
         40_009_292, 67_005_849, 67_052_611, 67_003_970, 67_027_065, 67_034_507, 67_011_883, 67_047_658,
         67_079_313, 67_011_237, 67_043_123, 68_003_724, 68_007_744, 71_004_367, 72_025_258, 75_001_147,
-        79_003_257, 79_113_279,
+        79_003_257, 79_112_362, 79_113_279, 80_016_966,
     ];
     let first = [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520];
     let from_a_longer_seed = [670_520_169];

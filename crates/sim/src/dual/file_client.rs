@@ -362,20 +362,24 @@ impl FileClient {
         let Some(may) = self.shared.possible_contents(&key, Actor::Files, since) else { return Ok(()) };
         let size = self.below(2000);
         self.trace_line(format!("truncates '{key}' to {size}"));
-        // Read-only handles of the same file see the truncation.
-        let readers = self.open.iter_mut().filter(|open| !open.writes && open.key.as_ref() == Some(&key));
-        readers.for_each(|open| open.contents.clear());
         // A concurrent writer may replace the content that is truncated.
         let contents: Vec<_> = may.iter().flatten().map(|old| Some(resized(old, size))).collect();
         let is_alone = contents.len() == 1;
         self.shared.inner.borrow_mut().written.extend(contents.iter().flatten().cloned());
         let id = self.shared.begin(Actor::Files, KeySet::Key(key.clone()), ChangeEffect::Sets(contents));
-        let done = async {
-            let ino = lookup_file(&kernel, &key).await?.ino;
-            let changes = Changes { size_bytes: Some(size as u64), ..Changes::default() };
-            kernel.setattr(CALLER, ino, changes, None).await
+        let done = match lookup_file(&kernel, &key).await {
+            Ok(Attr { ino, .. }) => {
+                // Read-only handles of the same file see the truncation, also those opened before an S3 client renamed it.
+                let is_same = |open: &OpenFile| open.ino == ino || open.key.as_ref() == Some(&key);
+                for open in self.open.iter_mut().filter(|open| !open.writes && is_same(open)) {
+                    open.contents.clear();
+                    open.key = Some(key.clone());
+                }
+                let changes = Changes { size_bytes: Some(size as u64), ..Changes::default() };
+                kernel.setattr(CALLER, ino, changes, None).await
+            }
+            Err(error) => Err(error),
         };
-        let done = done.await;
         let others = [Actor::Endpoint, Actor::Foreign];
         let is_disputed = self.shared.inner.borrow().history.may_have_changed(&key, &others, since);
         if is_disputed {
