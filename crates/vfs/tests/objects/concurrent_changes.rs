@@ -4,7 +4,7 @@ use super::{get, key, objects, put};
 use crate::hooked_engine::interleaving_engine;
 use crate::world::{Bucket, CHUNKED, MIB, World, assert_waits, errno, pattern};
 use std::sync::Arc;
-use store::wrap::Operation;
+use store::wrap::{Fault, Operation, Rule};
 use store::{GetOptions, ObjectStore as _, Precondition, PutOptions};
 use tokio::task::JoinSet;
 use vfs::{Ino, Mapping};
@@ -321,6 +321,25 @@ async fn s39_s229_a_removal_of_a_file_being_written_removes_the_put_object() {
         assert!(world.names("/").await.unwrap().iter().all(|there| there != name), "{name}");
         assert_eq!(bucket.object(name).await, None, "{name}");
     }
+    world.assert_healthy().await;
+}
+
+/// The bucket could not be asked for the result of a put. A removal of the file that a program was writing under the name left the object
+/// that had been put (world 80,500,752 of both sides).
+#[tokio::test]
+async fn s229_a_removal_removes_a_put_object_that_could_not_be_looked_at() {
+    let bucket = Bucket::in_memory();
+    let world = bucket.mount(|_| {}).await;
+    let handle = world.create("new").await.unwrap();
+    world.fs.write(handle, 0, b"written").await.unwrap();
+    bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Head).at(&key("new")));
+    put(&objects(&world), "new", "put").await;
+    assert_eq!(bucket.faults.struck(Operation::Head), 1);
+    world.unlink("new").await.unwrap();
+    world.close(handle).await.unwrap();
+    world.expire();
+    assert_eq!(world.names("/").await.unwrap(), [""; 0]);
+    assert_eq!(bucket.object("new").await, None);
     world.assert_healthy().await;
 }
 

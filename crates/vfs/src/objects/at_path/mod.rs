@@ -197,7 +197,7 @@ impl ObjectsAtPath {
         let look = |looked_at| self.look_once(full, is_gone, looked_at).boxed();
         if let Err(error) = self.fs.bucket.known.look_up_until_valid(full, look).await {
             tracing::warn!(key = %full, %error, "the result of a change could not be taken over from the bucket; the next lookup asks the bucket again");
-            self.forget_listing(full).ok();
+            self.ask_again(full).ok();
         }
         self.fs.names.delivered().await;
     }
@@ -220,6 +220,14 @@ impl ObjectsAtPath {
         let directory = self.fs.bucket.known.directories().get(known.dir).listed_range();
         let is_listed = known.is_last && (directory.pages > 0 || directory.is_complete);
         Ok(is_listed || self.fs.names.tables().entry(known.dir, name)?.is_some())
+    }
+
+    /// Makes the next lookup of a key ask the bucket, also if a program is writing the file.
+    fn ask_again(&self, full: &ObjectKey) -> crate::Result<()> {
+        if let Some((_, _, Some(inode))) = self.known(full)? {
+            self.fs.content.files().mark_unconfirmed(inode.ino);
+        }
+        self.forget_listing(full)
     }
 
     /// Forgets the listing of the last known directory on the path of a key.
