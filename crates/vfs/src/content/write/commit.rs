@@ -271,7 +271,11 @@ impl Publisher {
         let unchanged = Precondition::Matches(upload.etag.clone());
         match self.mount.store.delete(&upload.key, unchanged).await {
             Ok(()) | Err(StoreError::NotFound(_)) => Ok(PathObject::Removed),
-            Err(StoreError::PreconditionFailed(_)) => Ok(PathObject::Foreign),
+            // Another client has replaced the upload, or the request was carried out twice.
+            Err(StoreError::PreconditionFailed(_)) => Ok(match self.mount.store.find(&upload.key).await? {
+                Some(_) => PathObject::Foreign,
+                None => PathObject::Removed,
+            }),
             Err(error) => Err(error.into()),
         }
     }
