@@ -423,10 +423,10 @@ impl KnownState {
             self.changes.note_object_left(dir, name);
         }
         // A file that was being created at the name when the last mount ended is gone. So is a file whose rename is in the
-        // journal but not in the names. A look under way may be from before the removal, so the directory is listed again.
+        // journal but not in the names, which may know it by an earlier version. A look under way may be from before the removal, so
+        // the directory is listed again.
         let local = self.names.tables().lookup(dir, &shown)?;
-        let is_gone = |local: &Inode| local.object().is_none_or(|known| known.etag == object.etag);
-        if local.is_some_and(|local| is_gone(&local) && !self.content.is_open(local.ino)) {
+        if local.is_some_and(|local| !self.content.is_open(local.ino)) {
             self.directories.get(dir).forget();
         }
         Ok(())

@@ -265,7 +265,11 @@ impl Reconciler {
             self.known.note_listing_of_shared(&inode, &seen);
             return Ok(());
         }
-        let seen = Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen };
+        // A listing without headers does not tell who may do what, and attributes that were changed here are newer.
+        let seen = match seen.exact && !self.names.awaits_export(dir) {
+            true => seen,
+            false => Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen },
+        };
         is_too_late(self.names.commit(Origin::Other, &Op::Refresh { ino: dir, seen }))?;
         Ok(())
     }
