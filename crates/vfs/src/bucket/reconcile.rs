@@ -244,7 +244,7 @@ impl Reconciler {
                     let seen = headers::listed(listed, false, &self.mount.defaults, looked_at);
                     objects.push((Name::new(&name)?, seen));
                 }
-                (Some(names::Entry::Marker), ListEntry::Object(listed)) => {
+                (Some(names::Entry::Marker), ListEntry::Object(listed)) if dir != Ino::ROOT => {
                     let seen = headers::listed(listed, true, &self.mount.defaults, looked_at);
                     self.observe_own_marker(dir, seen)?;
                 }
@@ -256,20 +256,16 @@ impl Reconciler {
     }
 
     /// Processes a directory's own marker, found in its listing.
-    fn observe_own_marker(&self, dir: Ino, seen: Observed) -> Result<()> {
+    fn observe_own_marker(&self, dir: Ino, mut seen: Observed) -> Result<()> {
         let inode = self.names.tables().inode(dir)?;
-        if dir == Ino::ROOT {
-            return Ok(());
-        }
         if !has_other_bytes(&inode, &seen) {
             self.known.note_listing_of_shared(&inode, &seen);
             return Ok(());
         }
-        // A listing without headers does not tell who may do what, and attributes that were changed here are newer.
-        let seen = match seen.exact && !self.names.awaits_export(dir) {
-            true => seen,
-            false => Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen },
-        };
+        // A listing without headers does not tell mode and owner, and those that were changed here are newer.
+        if !seen.exact || self.names.awaits_export(dir) {
+            seen = Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen };
+        }
         is_too_late(self.names.commit(Origin::Other, &Op::Refresh { ino: dir, seen }))?;
         Ok(())
     }
