@@ -278,14 +278,16 @@ impl Mover {
             locks.push(self.executor.source_locks.lock(place).await);
         }
         let places = self.candidates(&from.key);
-        let (places, at_target, etag) = {
+        let (places, at_target, has_arrived, etag) = {
             let aliases = self.executor.aliases();
             let tagged = |candidate: Candidate| (aliases.bucket_tag(&candidate.key, &from.etag), candidate);
             let places: Vec<_> = places.into_iter().map(tagged).collect();
-            (places, aliases.bucket_condition(to, at_target), aliases.reported_tag(&from.key, &from.etag))
+            let has_arrived = aliases.has_arrived(to, at_target);
+            let etag = aliases.reported_tag(&from.key, &from.etag);
+            (places, aliases.bucket_condition(to, at_target), has_arrived, etag)
         };
         let renamed = ObjectRef::new(to.clone(), etag);
-        let plan = |moves: &Moves| moves.plan_rename(&places, to, &at_target);
+        let plan = |moves: &Moves| moves.plan_rename(&places, to, (&at_target, has_arrived));
         let done = self.executor.state().rename(sync_first, plan, || name(&renamed))?;
         drop(locks);
         self.wake_executor();
