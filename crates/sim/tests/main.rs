@@ -284,6 +284,7 @@ fn pool_worlds_match_their_models() {
 /// - Nothing was uploaded any more after another client had replaced the source of a copy over an earlier change (71,004,367).
 /// - Zeros that stood for bytes which another client had deleted were stored under the file's name (75,001,147).
 /// - Writes to an open file were lost because a directory had its name for a while (79,003,257).
+/// - An object that had been put, and could not be looked at, outlived the removal of the file of its name (80,500,752).
 /// - An object put into a directory that was being removed got into another directory, renamed to that name (79,112,362).
 /// - The simulator did not know that a reader's file had another name since an S3 client had renamed it (80,016,966).
 /// - The simulator reported as removed what a move was bringing (67,011,237), and renamed a directory in place of a file (67,043,123).
@@ -306,7 +307,7 @@ fn dual_worlds_that_once_failed() {
         63_025_970, 63_026_120, 63_031_854, 63_032_796, 65_004_740, 65_010_236, 65_000_827, 66_003_353,
         40_009_292, 67_005_849, 67_052_611, 67_003_970, 67_027_065, 67_034_507, 67_011_883, 67_047_658,
         67_079_313, 67_011_237, 67_043_123, 68_003_724, 68_007_744, 71_004_367, 72_025_258, 75_001_147,
-        79_003_257, 79_112_362, 79_113_279, 80_016_966,
+        79_003_257, 79_112_362, 79_113_279, 80_016_966, 80_500_752,
     ];
     let first = [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520];
     let from_a_longer_seed = [670_520_169];
@@ -375,6 +376,10 @@ fn dual_worlds_that_once_failed() {
 /// - A copy that had been made before two renames and a kill was shown by its own etag, which the names did not have (73,203,690).
 /// - A file came back that had been deleted while the answer to a copy of it onto itself was lost (73,210,902).
 /// - A file whose removal had failed was taken for another client's (73,229,713).
+/// - A deletion that was carried out twice put a file's bytes into `lost+found` (74,540,543).
+/// - A directory kept its mode when its marker was another one after a crash (74,695,716).
+/// - A file that replaced one which had just arrived at its key lost its name (74,730,314).
+/// - A file stayed visible at the key that its rename had left, by the version before a loss of power (74,768,256).
 /// - A file vanished because only one of two keys was tried at which its object might be (63,004,751).
 #[test]
 fn files_worlds_that_once_failed() {
@@ -392,6 +397,7 @@ fn files_worlds_that_once_failed() {
         58_024_635, 59_000_878, 59_020_826, 59_119_830, 59_039_153, 60_032_177, 63_004_751, 64_002_055,
         64_073_750, 65_006_365, 65_014_060, 65_075_451, 65_094_575, 65_138_549, 65_155_545, 66_012_911,
         67_006_549, 69_017_546, 70_050_546, 73_105_599, 73_172_698, 73_203_690, 73_210_902, 73_229_713,
+        74_540_543, 74_695_716, 74_730_314, 74_768_256,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {
