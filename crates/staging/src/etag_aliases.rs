@@ -179,12 +179,6 @@ impl EtagAliases {
         Some((alias.issued[0].clone(), alias.bucket.clone()))
     }
 
-    /// Returns whether a condition is on an object that came to a key from another one, by any etag of the object.
-    pub(crate) fn has_arrived(&self, key: &ObjectKey, condition: &Precondition) -> bool {
-        let Precondition::Matches(etag) = condition else { return false };
-        self.by_key.get(key).is_some_and(|alias| alias.bucket == *etag || alias.has_issued(etag))
-    }
-
     /// Returns a condition with the bucket's etag instead of an issued one.
     pub(crate) fn bucket_condition(&self, key: &ObjectKey, condition: &Precondition) -> Precondition {
         match condition {

@@ -251,7 +251,7 @@ mod tests {
         let key = |text| ObjectKey::try_from(text).unwrap();
         let from: Vec<_> =
             moves.candidates(&key(from)).into_iter().map(|candidate| (ETag::new("e"), candidate)).collect();
-        moves.plan_rename(&from, &key(to), (&Precondition::Matches(ETag::new("t")), false))
+        moves.plan_rename(&from, &key(to), &Precondition::Matches(ETag::new("t")))
     }
 
     #[test]

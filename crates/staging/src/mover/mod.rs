@@ -268,6 +268,7 @@ impl Mover {
             !mv.is_tree && mv.from == to.as_bytes() && mv.has_target(from.key.as_bytes())
         })
         .await?;
+        self.settle_duplicates_at(to).await;
         // An object on its way to the old key, or on its way to the new key where the rename replaces it, may reach
         // its next key while this call waits: lock all of them.
         let leaving = self.candidates(to).into_iter().filter(|candidate| candidate.by_move.is_some());
@@ -278,20 +279,27 @@ impl Mover {
             locks.push(self.executor.source_locks.lock(place).await);
         }
         let places = self.candidates(&from.key);
-        let (places, at_target, has_arrived, etag) = {
+        let (places, at_target, etag) = {
             let aliases = self.executor.aliases();
             let tagged = |candidate: Candidate| (aliases.bucket_tag(&candidate.key, &from.etag), candidate);
             let places: Vec<_> = places.into_iter().map(tagged).collect();
-            let has_arrived = aliases.has_arrived(to, at_target);
-            let etag = aliases.reported_tag(&from.key, &from.etag);
-            (places, aliases.bucket_condition(to, at_target), has_arrived, etag)
+            (places, aliases.bucket_condition(to, at_target), aliases.reported_tag(&from.key, &from.etag))
         };
         let renamed = ObjectRef::new(to.clone(), etag);
-        let plan = |moves: &Moves| moves.plan_rename(&places, to, (&at_target, has_arrived));
+        let plan = |moves: &Moves| moves.plan_rename(&places, to, &at_target);
         let done = self.executor.state().rename(sync_first, plan, || name(&renamed))?;
         drop(locks);
         self.wake_executor();
         Ok(done)
+    }
+
+    /// Executes the moves that bring an object to a key from several keys at which it may be. Afterwards it is known what a rename to the
+    /// key replaces. If a move fails, it is repeated in the background.
+    async fn settle_duplicates_at(&self, key: &ObjectKey) {
+        let duplicates = self.executor.state().moves.duplicates_to(key);
+        for number in duplicates {
+            self.executor.execute(number).await.ok();
+        }
     }
 
     /// Passes a rename to the store below, as a copy and a deletion in this order.

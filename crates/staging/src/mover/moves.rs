@@ -147,6 +147,14 @@ impl Moves {
         self.have_alternatives.extend(alternatives.flatten());
     }
 
+    /// Returns the moves to a key whose object may be elsewhere: at another key from which a move begins, or at the key itself.
+    pub(super) fn duplicates_to(&self, key: &ObjectKey) -> Vec<u64> {
+        let moves = self.candidates(key).into_iter().filter_map(|candidate| candidate.by_move);
+        let is_uncertain =
+            |number: &u64| self.may_be_duplicate(*number) || self.have_alternatives.contains(number);
+        moves.filter(|number| self.object_move(*number).is_some()).filter(is_uncertain).collect()
+    }
+
     /// Returns whether the object of a move is certainly at the key that the move begins at.
     fn is_certainly_at_source(&self, number: u64) -> bool {
         self.untried.contains(&number)
@@ -585,7 +593,7 @@ mod tests {
     fn rename(moves: &mut Moves, from: &str, to: &str) {
         let tagged = |candidate| (ETag::new("tag"), candidate);
         let places: Vec<_> = moves.candidates(&key(from)).into_iter().map(tagged).collect();
-        moves.apply_new(moves.plan_rename(&places, &key(to), (&Precondition::Absent, false)));
+        moves.apply_new(moves.plan_rename(&places, &key(to), &Precondition::Absent));
     }
 
     /// An object stayed at the key that its first move had brought it to, when it was renamed on while a second move,
@@ -601,23 +609,6 @@ mod tests {
         let froms: Vec<ObjectKey> =
             moves.candidates(&key("d")).into_iter().map(|candidate| candidate.key).collect();
         assert_eq!(froms, [key("b"), key("c"), key("d")]);
-    }
-
-    /// A file was renamed over one that had arrived at its key, while another move of that one, from a key where it may have been, still
-    /// waited. The condition of that move counted, and the file lost its name (world of files 74730314).
-    #[test]
-    fn an_object_that_has_arrived_is_replaced_while_another_move_of_it_waits() {
-        let mut moves = Moves::default();
-        rename(&mut moves, "a", "b");
-        moves.mark_tried(0);
-        rename(&mut moves, "b", "c");
-        moves.apply(Step::Done { number: 0 });
-        assert!(moves.candidates(&key("c")).iter().any(|candidate| candidate.by_move.is_some()));
-        let file = Candidate { key: key("file"), by_move: None, etag: None, replaced: Vec::new() };
-        let arrived = Precondition::Matches(ETag::new("copy"));
-        let steps = moves.plan_rename(&[(ETag::new("file"), file)], &key("c"), (&arrived, true));
-        let is_replacing = |step: &Step| matches!(step, Step::Begin { mv: Move { to: Target::Key(_, at), .. }, .. } if *at == arrived);
-        assert!(steps.iter().any(is_replacing), "{steps:?}");
     }
 
     /// An object that came to a key where another one was still to be deleted was not found there, nor deleted (world of files 60032177).

@@ -171,6 +171,22 @@ async fn a_copy_with_lost_response_is_removed_when_its_object_is_renamed_back() 
     }
 }
 
+/// Regression: the response to a copy was lost, the object was renamed back, and another one was renamed over it. The move of the copy, which
+/// expected nothing at the key, decided on the condition, and the replaced object stayed (worlds of files 74651170 and 74730314).
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_copy_may_be_elsewhere_is_replaced() {
+    let world = World::new();
+    let a = world.put("a", "replaced").await;
+    let b = rename_with_lost_response(&world, &a, "b", Precondition::Absent).await;
+    world.rename(&b, "a", Precondition::Absent).await.unwrap();
+    let other = world.put("other", "two").await;
+    world.rename(&other, "a", Precondition::Matches(a.etag)).await.unwrap();
+    assert_eq!(contents(&*world.mover).await, expected(&[("a", "two")]));
+    world.mover.wait_until_all_moved().await;
+    let left = expected(&[("a", "two")]);
+    assert_eq!((contents(&*world.mover).await, contents(&world.memory).await), (left.clone(), left));
+}
+
 /// Regression: the response to the deletion of a moved object's source was lost. When another object replaced the moved one, the moved
 /// object stayed in the bucket, because it could not be compared with its source any more (world of both sides 102044).
 #[tokio::test(start_paused = true)]

@@ -13,13 +13,12 @@ struct Plan {
 
 impl Moves {
     /// Returns the steps that rename one object. `from` has the physical keys at which it may be stored, with its
-    /// etag at each. What is visible under the target now is replaced: with `has_arrived`, an object that a move has brought there, to which
-    /// `at_target` applies.
+    /// etag at each. What is visible under the target now is replaced.
     pub(in crate::mover) fn plan_rename(
         &self,
         from: &[(ETag, Candidate)],
         to: &ObjectKey,
-        (at_target, has_arrived): (&Precondition, bool),
+        at_target: &Precondition,
     ) -> Vec<Step> {
         let mut plan = Plan { next: self.next, steps: Vec::new() };
         let mut at_target = at_target.clone();
@@ -27,10 +26,7 @@ impl Moves {
         for candidate in self.candidates(to) {
             let Some(number) = candidate.by_move else { continue };
             if let Some(Target::Key(_, replaced)) = self.object_move(number).map(|mv| &mv.to) {
-                // Another move of the same object, from a key where it may have been, still waits after the object's arrival.
-                if !has_arrived || self.is_certainly_at_source(number) {
-                    at_target = replaced.clone();
-                }
+                at_target = replaced.clone();
                 let gone = if self.untried.contains(&number) { Target::Deleted } else { deleted_with_copy() };
                 plan.steps.push(Step::Retarget { number, to: gone });
             } else {
