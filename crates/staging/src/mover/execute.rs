@@ -10,8 +10,8 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::{
-    CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectRef, Pages, Precondition,
-    Result, StoreError,
+    CopyOptions, ETag, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectRef, Pages,
+    Precondition, Result, StoreError,
 };
 
 /// Objects copied or deleted concurrently.
@@ -224,9 +224,10 @@ impl Executor {
             let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
             let options = source.options(precondition.clone());
             if let Some(copied) = self.copy_resolving_conflict(&source, &to, options).await? {
-                if copied.kept.is_some() {
-                    // The copies must not be compared with the object at the target later, which may be another client's.
-                    self.delete_duplicates(number, &source.object).await?;
+                // The copies cannot be compared with the object at the target later, which may be another client's by then.
+                match copied.kept.is_some() {
+                    true => self.delete_duplicates(number, &source.object).await?,
+                    false => self.delete_unknown_duplicates(number, &source.object).await?,
                 }
                 return self.delete_source(&copied).await;
             }
@@ -602,12 +603,18 @@ impl Executor {
     /// Deletes the copies of a move's object that attempts of unknown outcome may have made at the sources of other moves.
     async fn delete_duplicates(&self, number: u64, object: &ObjectRef) -> Result<()> {
         let places = self.state().moves.possible_duplicates_of(number, &object.etag);
+        self.delete_copies(object, places.into_iter().map(|(place, _)| (place, None)).collect()).await
+    }
+
+    /// Like [`Executor::delete_duplicates`], but leaves copies whose own moves know them by their etags.
+    async fn delete_unknown_duplicates(&self, number: u64, object: &ObjectRef) -> Result<()> {
+        let places = self.state().moves.possible_duplicates_of(number, &object.etag);
         self.delete_copies(object, places).await
     }
 
-    /// Deletes the copies of an object at these keys that attempts of unknown outcome may have made. Only the object itself, which is deleted
-    /// next, identifies them.
-    async fn delete_copies(&self, object: &ObjectRef, places: Vec<ObjectKey>) -> Result<()> {
+    /// Deletes the copies of an object at these keys that attempts of unknown outcome may have made, unless they have the given etags. Only
+    /// the object itself, which is deleted next, identifies them.
+    async fn delete_copies(&self, object: &ObjectRef, places: Vec<(ObjectKey, Option<ETag>)>) -> Result<()> {
         if places.is_empty() {
             return Ok(());
         }
@@ -615,8 +622,9 @@ impl Executor {
         else {
             return Ok(());
         };
-        for place in places {
+        for (place, spared) in places {
             if let Some(copy) = self.store.find(&place).await?
+                && spared.is_none_or(|etag| etag != copy.object.etag)
                 && self.is_copy(&ours, &copy).await?
             {
                 self.delete_moved(&copy.object).await?;
@@ -635,7 +643,7 @@ impl Executor {
             ObjectRef::new(to.clone(), aliases.bucket_tag(&to, &issued))
         };
         self.delete_moved(&known_copy).await?;
-        self.delete_copies(object, vec![to]).await?;
+        self.delete_copies(object, vec![(to, None)]).await?;
         self.delete_moved(object).await
     }
 

@@ -275,15 +275,15 @@ impl Moves {
     }
 
     /// Returns the sources of other moves at which copies of a move's object may be stored; the object has the etag `etag`. The move of a copy
-    /// has the same target, unless one of the two was renamed or deleted alone.
-    pub(super) fn possible_duplicates_of(&self, number: u64, etag: &ETag) -> Vec<ObjectKey> {
+    /// has the same target, unless one of the two was renamed or deleted alone. With each source comes the etag that its move expects.
+    pub(super) fn possible_duplicates_of(&self, number: u64, etag: &ETag) -> Vec<(ObjectKey, Option<ETag>)> {
         let target = self.object_move(number).and_then(Move::target);
         let others = self.possible_duplicates.iter().filter(|other| **other != number);
         let moves = others.filter_map(|other| self.object_move(*other));
         let same = moves.filter(|mv| {
             mv.etag.as_ref() == Some(etag) || target.is_some_and(|target| mv.has_target(target))
         });
-        same.filter_map(|mv| ObjectKey::new(mv.from.clone()).ok()).collect()
+        same.filter_map(|mv| Some((ObjectKey::new(mv.from.clone()).ok()?, mv.etag.clone()))).collect()
     }
 
     /// Returns whether [`Moves::may_be_duplicate`] holds for any move.
