@@ -218,6 +218,19 @@ fn s532_a_member_is_not_rebuilt_into_the_place_of_another() {
     assert_holds(&open(&devices, [1]).unwrap(), 0, &written);
 }
 
+/// A member whose label could not be read for a moment was made the replacement of another member (world of arrays 76008297).
+#[test]
+fn a_device_whose_label_cannot_be_read_is_not_rebuilt() {
+    let devices = formatted(1, 2, 2 * MIB);
+    let array = Arc::new(open(&devices, [0, 1]).unwrap());
+    devices[1].fail_reads(0..MIB);
+    let member: Io = Arc::new(devices[1].clone()).into();
+    let refused = array.rebuild("another name".into(), &member, &Entropy::new(8), |_, _| ()).unwrap_err();
+    assert!(refused.to_string().contains("its label cannot be read"), "{refused}");
+    devices[1].heal();
+    array.flush().unwrap();
+}
+
 #[test]
 fn s310_devices_of_two_arrays_and_copies_are_refused() {
     let devices = formatted(2, 1, 2 * MIB);

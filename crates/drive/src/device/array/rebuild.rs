@@ -6,6 +6,7 @@ use super::{Array, Member, Members, Wait, position_of, units_of};
 use crate::device::{BlockDevice, Buffer, Io, Pace, block_on};
 use crate::error::{Error, Result};
 use bytes::Bytes;
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use store::Entropy;
@@ -28,15 +29,15 @@ impl Array {
     /// Returns whether a device was a member of this array once and is none now, so that its contents are useless.
     /// Returns false if the device's label cannot be read.
     pub fn was_member(&self, io: &Io) -> bool {
-        self.membership_of(io) == Some(false)
+        matches!(self.membership_of(io), Ok(Some(false)))
     }
 
     /// Returns whether the device is a member according to the label on it: false for a former member, `None` if the
-    /// device has no readable label of this array.
-    fn membership_of(&self, io: &Io) -> Option<bool> {
-        let own = read_label(&*io.device()).ok().flatten()?;
+    /// device has no label of this array.
+    fn membership_of(&self, io: &Io) -> io::Result<Option<bool>> {
+        let Some(own) = read_label(&*io.device())? else { return Ok(None) };
         let label = block_on(self.label.lock());
-        (own.array == label.array).then(|| label.members.contains(&own.own))
+        Ok((own.array == label.array).then(|| label.members.contains(&own.own)))
     }
 
     /// Makes a device a missing member: the one that it was before if that is missing, else the first missing. The
@@ -95,14 +96,22 @@ impl Array {
         Ok(Rebuilt { member: joining.number, rows_lost: 0 })
     }
 
-    /// Adds the device as a target of all writes. Fails if the device is a member or too short, if no member is
-    /// missing, or if another rebuild is in progress.
+    /// Adds the device as a target of all writes. Fails if the device is or may be a member, or is too short, if no
+    /// member is missing, or if another rebuild is in progress.
     fn begin_rebuild(self: &Arc<Self>, name: String, io: &Io, entropy: &Entropy) -> Result<Joining> {
-        // Made another member, the device would lose the contents that it has as this member.
-        if self.membership_of(io) == Some(true) {
-            return Err(Error::Unsuitable(format!(
-                "{name} is a member of the array, or a copy of one: name another device, or wipe the first MiB of the copy"
-            )));
+        // Made another member, a member would lose the contents that it has.
+        match self.membership_of(io) {
+            Ok(Some(false) | None) => {}
+            Ok(Some(true)) => {
+                return Err(Error::Unsuitable(format!(
+                    "{name} is a member of the array, or a copy of one: name another device, or wipe the first MiB of the copy"
+                )));
+            }
+            Err(error) => {
+                return Err(Error::Unsuitable(format!(
+                    "{name} may be a member of the array, as its label cannot be read ({error}): name another device, or wipe the first MiB of this one"
+                )));
+            }
         }
         let number = self.number_for(io)?;
         let needed = position_of(self.rows);
