@@ -23,15 +23,17 @@ pub(crate) async fn begin(connection: &Connection, lease: &Lease) -> Result<Seqn
     }
 }
 
-/// Renews a lease. Returns all leases; `None` if there is no such lease any more.
+/// Renews a lease. Returns all leases; `None` if there is no such lease any more, or if its beat is below `answered`.
 pub(crate) async fn renew(
     connection: &Connection,
     lease: &Lease,
+    answered: i64,
     notifies: bool,
 ) -> Result<Option<Vec<Lease>>, Failure> {
     let Lease { locker, fence, beat, read_to, .. } = lease;
     let read_to_stored = as_stored(*read_to);
-    let parameters: [&(dyn ToSql + Sync); 5] = [&locker.session, &locker.epoch, fence, beat, &read_to_stored];
+    let parameters: [&(dyn ToSql + Sync); 6] =
+        [&locker.session, &locker.epoch, fence, beat, &read_to_stored, &answered];
     let notice = Notice::Acknowledgement { session: locker.session, to: *read_to };
     let notice = notifies.then(|| notice.text(SessionId(locker.session)));
     let (renewed, rows, notified) = join!(
@@ -92,8 +94,9 @@ pub(crate) async fn replace_locks(
     change: LockChange<'_>,
 ) -> Result<Option<(bool, StoredLocks)>, Failure> {
     let LockChange { ino, seen, new, wakes } = change;
-    let (Lease { locker, fence, .. }, ino) = (lease, ino.cast_signed());
-    let parameters: [&(dyn ToSql + Sync); 6] = [&locker.session, &locker.epoch, fence, &ino, &seen, &new];
+    let (Lease { locker, fence, beat, .. }, ino) = (lease, ino.cast_signed());
+    let parameters: [&(dyn ToSql + Sync); 7] =
+        [&locker.session, &locker.epoch, fence, &ino, &seen, &new, beat];
     let asked: [&(dyn ToSql + Sync); 1] = [&ino];
     let notice = wakes.then(|| Notice::Unlocked(change.ino).text(SessionId(locker.session)));
     let (replaced, now, notified) = join!(

@@ -115,11 +115,13 @@ const MOVE_HEAD: &str = "
         ARRAY(SELECT beat FROM lease WHERE is_strict ORDER BY session), ARRAY(SELECT read_to FROM lease WHERE is_strict ORDER BY session)
     FROM (SELECT 1) AS one LEFT JOIN admitted a ON true LEFT JOIN moved m ON true";
 
-/// Replaces the locks `$5` of the inode `$4` by `$6`; without one of these there are none. `$1` session, `$2` epoch, `$3` fence of the lease.
-/// Returns whether there is this lease, and how many rows were replaced. The lock of the lease's row makes a replacement from an earlier
+/// Replaces the locks `$5` of the inode `$4` by `$6`; without one of these there are none. `$1` session, `$2` epoch, `$3` fence, `$7` beat of the
+/// lease. Returns whether there is this lease, and how many rows were replaced. The lock of the lease's row makes a replacement from an earlier
 /// connection wait for the fence of the next one.
 const REPLACE_LOCKS: &str = "
-    WITH fence AS (SELECT session FROM lease WHERE session = $1 AND epoch = $2 AND fence = $3 FOR UPDATE),
+    WITH fence AS (
+        UPDATE lease SET beat = greatest(beat, $7) WHERE session = $1 AND epoch = $2 AND fence = $3 RETURNING session
+    ),
     added AS (
         INSERT INTO lock SELECT $4::int8, $6::bytea FROM fence WHERE $5::bytea IS NULL AND $6::bytea IS NOT NULL
         ON CONFLICT DO NOTHING RETURNING ino
@@ -229,7 +231,8 @@ statements! {
                 read_to = excluded.read_to, is_strict = excluded.is_strict
             RETURNING session
         ) SELECT head, (SELECT count(*) FROM stored) FROM head".to_owned();
-    renew_lease: "UPDATE lease SET fence = $3, beat = $4, read_to = $5 WHERE session = $1 AND epoch = $2 AND fence <= $3".to_owned();
+    renew_lease: "UPDATE lease SET fence = $3, beat = greatest(beat, $4), read_to = $5
+        WHERE session = $1 AND epoch = $2 AND fence <= $3 AND beat >= $6".to_owned();
     leases: "SELECT session, epoch, fence, beat, read_to, is_strict FROM lease".to_owned();
     expire_lease: "DELETE FROM lease WHERE session = $1 AND epoch = $2 AND beat = $3".to_owned();
     locks_of: LOCKS_OF.to_owned();

@@ -160,8 +160,13 @@ impl meta_remote::Connection for Connection {
         lease::begin(self, lease).await
     }
 
-    async fn renew_lease(&self, lease: &Lease, notifies: bool) -> Result<Option<Vec<Lease>>, Failure> {
-        lease::renew(self, lease, notifies).await
+    async fn renew_lease(
+        &self,
+        lease: &Lease,
+        answered: i64,
+        notifies: bool,
+    ) -> Result<Option<Vec<Lease>>, Failure> {
+        lease::renew(self, lease, answered, notifies).await
     }
 
     async fn expire_lease(&self, lease: &Lease) -> Result<(), Failure> {

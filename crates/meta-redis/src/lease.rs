@@ -19,16 +19,17 @@ pub(crate) async fn begin(connection: &Connection, lease: &Lease) -> Result<Seqn
     values.seqno()
 }
 
-/// Renews a lease. Returns all leases; `None` if there is no such lease any more.
+/// Renews a lease. Returns all leases; `None` if there is no such lease any more, or if its beat is below `answered`.
 pub(crate) async fn renew(
     connection: &Connection,
     lease: &Lease,
+    answered: i64,
     notifies: bool,
 ) -> Result<Option<Vec<Lease>>, Failure> {
     let mut arguments = of_lease(lease);
     let session = lease.locker.session;
     let notice = Notice::Acknowledgement { session, to: lease.read_to };
-    arguments.text(if notifies { notice.text(SessionId(session)) } else { String::new() });
+    arguments.text(if notifies { notice.text(SessionId(session)) } else { String::new() }).text(answered);
     let mut values = Values::of(connection.run(Script::RenewLease, &arguments).await?)?;
     match values.int()? {
         1 => leases(values.array()?).map(Some),
@@ -67,7 +68,7 @@ pub(crate) async fn replace_locks(
     let notice = if wakes { Notice::Unlocked(ino).text(SessionId(session)) } else { String::new() };
     let mut arguments = Arguments::default();
     arguments.text(session).text(lease.locker.epoch).text(lease.fence).text(ino);
-    arguments.bytes(seen.unwrap_or_default()).bytes(new.unwrap_or_default()).text(notice);
+    arguments.bytes(seen.unwrap_or_default()).bytes(new.unwrap_or_default()).text(notice).text(lease.beat);
     let values = Values::of(connection.run(Script::ReplaceLocks, &arguments).await?)?;
     if values.is_empty() {
         return Ok(None);

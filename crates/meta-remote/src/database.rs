@@ -147,10 +147,12 @@ pub trait Connection: Reads {
     fn begin_lease(&self, lease: &Lease) -> impl Future<Output = Result<Seqno, Failure>> + Send;
 
     /// Renews a lease, unless its fence is below the stored one. With `notifies`, notifies other sessions of how far this one has followed. Returns all
-    /// leases; `None` if there is no such lease any more.
+    /// leases; `None` if there is no such lease any more, or if its stored beat is below `answered`: the database has lost changes of it, or of
+    /// its locks.
     fn renew_lease(
         &self,
         lease: &Lease,
+        answered: i64,
         notifies: bool,
     ) -> impl Future<Output = Result<Option<Vec<Lease>>, Failure>> + Send;
 
@@ -161,7 +163,7 @@ pub trait Connection: Reads {
     fn locks_of(&self, ino: u64) -> impl Future<Output = Result<StoredLocks, Failure>> + Send;
 
     /// Replaces the locks of a file if they are those that the caller has seen. Returns whether they were, and the locks that are stored
-    /// then; `None`, without a change, unless the lease is stored with this epoch and this fence.
+    /// then; `None`, without a change, unless the lease is stored with this epoch and this fence. Raises the stored beat to the lease's.
     fn replace_locks(
         &self,
         lease: &Lease,

@@ -6,6 +6,9 @@
 //!
 //! A commit waits for the strict sessions: until each has acknowledged the commit, or its lease is gone.
 //!
+//! A database that has lost its last changes may have lost a lock, or have a released one again. The session notices this by the beat of its
+//! lease, which each change of its locks raises, and begins a new lease.
+//!
 //! Invariants: a session whose lease was expired finds its row missing, and begins a new lease with a higher epoch; locks of an earlier epoch
 //! are void. A strict session's lease exists before it reads anything.
 
@@ -33,7 +36,7 @@ pub struct Lease {
     pub locker: Locker,
     /// The number of the session's connections for locks. Replacements of locks from an earlier connection are refused.
     pub fence: i64,
-    /// The number of renewals.
+    /// The number of renewals and of replacements of locks.
     pub beat: i64,
     /// The commit up to which the session has applied the changes of others.
     pub read_to: Seqno,

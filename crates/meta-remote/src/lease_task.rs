@@ -10,6 +10,7 @@ use crate::link::{Attempts, Link};
 use crate::session::SessionId;
 use meta::{EngineError, LockChange, Locker, News, StoredLocks};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::Instant;
 
@@ -18,6 +19,8 @@ pub(crate) struct LeaseHolder<D: Database> {
     link: Arc<Link<D>>,
     session: SessionId,
     held: Mutex<Held<D::Connection>>,
+    /// The greatest beat of a request that the database has answered. If it has a lower one, it has lost changes.
+    answered: AtomicI64,
 }
 
 /// The lease as the holder knows it.
@@ -41,7 +44,7 @@ impl<D: Database> LeaseHolder<D> {
         let locker = Locker { session: session.0, epoch: 0 };
         let lease = Lease { locker, fence: 0, beat: 0, read_to: link.head(), is_strict };
         let held = Held { connection: None, lease, is_stored: false, notified: link.head() };
-        let holder = Self { link, session, held: Mutex::new(held) };
+        let holder = Self { link, session, held: Mutex::new(held), answered: AtomicI64::new(0) };
         let mut held = holder.held.lock().await;
         holder.connect(&mut held).await?;
         // The cache is empty, so all commits before the lease count as applied.
@@ -77,7 +80,7 @@ impl<D: Database> LeaseHolder<D> {
 
     fn report_loss(&self) {
         tracing::error!(
-            "the lease of this mount in the database has expired: other machines may have taken its locks, so calls on files with locks fail until they are closed"
+            "the lease of this mount in the database has expired, or the database has lost changes of it: other machines may have taken its locks, so calls on files with locks fail until they are closed"
         );
         self.link.watchers().notify(News::LocksLost);
     }
@@ -89,8 +92,8 @@ impl<D: Database> LeaseHolder<D> {
         held.lease.beat += 1;
         held.lease.read_to = self.leases().acknowledged();
         let notifies = held.lease.is_strict && held.lease.read_to > held.notified;
-        let Some(all) = connection.renew_lease(&held.lease, notifies).await? else {
-            // Another session has expired it.
+        let Some(all) = self.send_renewal(&connection, &held.lease, notifies).await? else {
+            // Another session has expired it, or the database has lost changes of it.
             held.is_stored = false;
             return self.store(held, &connection).await;
         };
@@ -110,6 +113,20 @@ impl<D: Database> LeaseHolder<D> {
         Ok(())
     }
 
+    /// Renews the lease in the database. Returns all leases; `None` if it does not have the lease as this session left it.
+    async fn send_renewal(
+        &self,
+        connection: &D::Connection,
+        lease: &Lease,
+        notifies: bool,
+    ) -> Result<Option<Vec<Lease>>, Failure> {
+        let all = connection.renew_lease(lease, self.answered.load(Ordering::Acquire), notifies).await?;
+        if all.is_some() {
+            self.answered.fetch_max(lease.beat, Ordering::AcqRel);
+        }
+        Ok(all)
+    }
+
     /// Stores a new lease with the next epoch.
     async fn store(&self, held: &mut Held<D::Connection>, connection: &D::Connection) -> Result<(), Failure> {
         let is_first = held.lease.locker.epoch == 0;
@@ -121,6 +138,7 @@ impl<D: Database> LeaseHolder<D> {
         held.lease.beat += 1;
         held.lease.read_to = self.leases().acknowledged();
         let head = connection.begin_lease(&held.lease).await?;
+        self.answered.fetch_max(held.lease.beat, Ordering::AcqRel);
         held.is_stored = true;
         self.link.learn_head(head);
         if !is_first && held.lease.is_strict {
@@ -140,8 +158,8 @@ impl<D: Database> LeaseHolder<D> {
         let failed = |failure: Failure| OpenError::Engine(failure.into_engine_error());
         let began_at = Instant::now();
         held.lease.beat += 1;
-        let is_renewed =
-            held.is_stored && connection.renew_lease(&held.lease, false).await.map_err(failed)?.is_some();
+        let is_renewed = held.is_stored
+            && self.send_renewal(&connection, &held.lease, false).await.map_err(failed)?.is_some();
         if !is_renewed || self.leases().renewed(began_at) {
             held.is_stored = false;
             self.store(held, &connection).await.map_err(failed)?;
@@ -168,6 +186,7 @@ impl<D: Database> LeaseHolder<D> {
             let connected = async {
                 let mut held = self.held.lock().await;
                 let connection = self.connected(&mut held).await?;
+                held.lease.beat += 1;
                 Ok((connection, held.lease))
             };
             let failure = match attempts.within(connected).await {
@@ -218,13 +237,16 @@ impl<D: Database> LeaseHolder<D> {
         let (holder, own) = (self.clone(), Arc::new((seen, new)));
         self.link.wait_for(async move {
             let replace = |connection: Arc<D::Connection>, lease: Lease| {
-                let own = own.clone();
+                let (holder, own) = (holder.clone(), own.clone());
                 async move {
                     if lease.locker != locker {
                         return Err(Failure::Refused(expired()));
                     }
                     let change = LockChange { ino, seen: own.0.as_deref(), new: own.1.as_deref(), wakes };
                     let replaced = connection.replace_locks(&lease, change).await?;
+                    if replaced.is_some() {
+                        holder.answered.fetch_max(lease.beat, Ordering::AcqRel);
+                    }
                     // An attempt whose answer was lost may have replaced them.
                     replaced
                         .map(|(is_new, now)| (is_new || now.held == own.1, now))

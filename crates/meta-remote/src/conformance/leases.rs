@@ -2,7 +2,7 @@
 
 use super::relay::{Mode, Relay};
 use super::sessions::{wait_for, watch};
-use super::{Volume, open, put, shared};
+use super::{OwnServer, Volume, open, put, shared};
 use crate::{RemoteEngine, RemoteOptions};
 use meta::{Engine, Ino, LockChange, News, Reader};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,6 +88,26 @@ pub fn locks_of_a_session_that_died_are_void(volume: &impl Volume) {
     };
     assert!(after.session == before.session && after.epoch > before.epoch, "{before:?}, {after:?}");
     assert!(replace(&cut, Some(b"cut"), None));
+}
+
+/// A database that has lost its last changes has a released lock again, or lacks one that was taken. The locks of that time are void.
+pub fn locks_end_when_the_database_has_lost_changes_of_them(volume: &impl OwnServer) {
+    let (one, other) = (open(volume, shared("one")), open(volume, shared("other")));
+    let news = watch(&one);
+    for (kept, lost) in [(Some("released"), None), (None, Some("taken"))] {
+        let before = one.locker().unwrap();
+        let [kept, lost] = [kept, lost].map(|text: Option<&str>| text.map(str::as_bytes));
+        assert!(replace(&one, held(&one).as_deref(), kept));
+        volume.remember();
+        assert!(replace(&one, kept, lost));
+        volume.go_back();
+        while news.recv_timeout(Duration::from_secs(30)).unwrap() != News::LocksLost {}
+        one.wait_for_lease().unwrap();
+        let now = other.locks_of(INO).unwrap();
+        assert_eq!(now.held.as_deref(), kept);
+        assert!(!now.lockers.contains(&before));
+        assert!(one.locker().is_some_and(|after| after.epoch > before.epoch && now.lockers.contains(&after)));
+    }
 }
 
 /// A replacement that reaches the server only after a later one of the same session is not applied.

@@ -18,7 +18,8 @@ use store::Timestamp;
 pub use crash::a_killed_server_loses_no_acknowledged_commit_and_makes_none_twice;
 pub use leases::{
     a_commit_waits_for_strict_sessions, a_replacement_of_locks_that_arrives_late_is_fenced,
-    locks_belong_to_a_lease, locks_of_a_session_that_died_are_void,
+    locks_belong_to_a_lease, locks_end_when_the_database_has_lost_changes_of_them,
+    locks_of_a_session_that_died_are_void,
 };
 pub use sessions::{
     a_commit_whose_answer_is_lost_is_made_once, a_database_that_has_lost_commits_is_used_on,
@@ -85,7 +86,7 @@ macro_rules! database_tests {
             @cases $own;
             a_namespace_without_its_inode_numbers_changes_nothing
             calls_fail_after_their_budget_and_succeed_again an_idle_session_stays_alive_after_a_restart a_database_that_has_lost_commits_is_used_on
-            a_killed_server_loses_no_acknowledged_commit_and_makes_none_twice
+            a_killed_server_loses_no_acknowledged_commit_and_makes_none_twice locks_end_when_the_database_has_lost_changes_of_them
         }
     };
     (@cases $volume:expr; $($case:ident)*) => {

@@ -313,12 +313,20 @@ impl Connection for SimulatedConnection {
         self.call(move |state| state.begin_lease(lease)).await?
     }
 
-    async fn renew_lease(&self, lease: &Lease, notifies: bool) -> Result<Option<Vec<Lease>>, Failure> {
+    async fn renew_lease(
+        &self,
+        lease: &Lease,
+        answered: i64,
+        notifies: bool,
+    ) -> Result<Option<Vec<Lease>>, Failure> {
         let lease = *lease;
         let from = SessionId(lease.locker.session);
         let notice = Notice::Acknowledgement { session: from.0, to: lease.read_to };
-        self.call_and_tell(move |state| state.renew_lease(lease), move |_| notifies.then_some((from, notice)))
-            .await
+        self.call_and_tell(
+            move |state| state.renew_lease(lease, answered),
+            move |_| notifies.then_some((from, notice)),
+        )
+        .await
     }
 
     async fn expire_lease(&self, lease: &Lease) -> Result<(), Failure> {

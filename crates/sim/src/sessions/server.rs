@@ -203,12 +203,14 @@ impl ServerState {
         Ok(self.head())
     }
 
-    pub(super) fn renew_lease(&mut self, lease: Lease) -> Option<Vec<Lease>> {
+    pub(super) fn renew_lease(&mut self, lease: Lease, answered: i64) -> Option<Vec<Lease>> {
         let stored = self.leases.get_mut(&lease.locker.session)?;
-        if stored.locker.epoch != lease.locker.epoch || stored.fence > lease.fence {
+        let has_lost = stored.locker.epoch != lease.locker.epoch || stored.beat < answered;
+        if has_lost || stored.fence > lease.fence {
             return None;
         }
-        (stored.fence, stored.beat, stored.read_to) = (lease.fence, lease.beat, lease.read_to);
+        let beat = stored.beat.max(lease.beat);
+        (stored.fence, stored.beat, stored.read_to) = (lease.fence, beat, lease.read_to);
         Some(self.leases.values().copied().collect())
     }
 
@@ -230,9 +232,8 @@ impl ServerState {
         change: LockChange<'_>,
     ) -> Option<(bool, StoredLocks)> {
         let is_own = |stored: &Lease| stored.locker == lease.locker && stored.fence == lease.fence;
-        if !self.leases.get(&lease.locker.session).is_some_and(is_own) {
-            return None;
-        }
+        let stored = self.leases.get_mut(&lease.locker.session).filter(|stored| is_own(stored))?;
+        stored.beat = stored.beat.max(lease.beat);
         let is_replaced = self.locks.get(&change.ino).map(Vec::as_slice) == change.seen;
         if is_replaced {
             match change.new {
