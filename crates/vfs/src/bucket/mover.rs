@@ -100,7 +100,13 @@ impl Moves {
             }),
             has_arrived: Box::new(move |key, given, there| {
                 let Some(me) = me_for_has_arrived.upgrade() else { return false };
-                me.take_over_etag(key, given, there)
+                let is_known = me.take_over_etag(key, given, there);
+                if !is_known {
+                    // Another client may have stored the object just before its directory was renamed. On an error the name is revalidated
+                    // when its TTL expires.
+                    me.distrust(key).ok();
+                }
+                is_known
             }),
             has_left: Box::new(move |object| {
                 if let Some(me) = me_for_has_left.upgrade() {
@@ -234,6 +240,16 @@ impl Moves {
         }
         self.content.change_etag(ino, given, there)?;
         Ok(true)
+    }
+
+    /// Makes the next lookup of a known name ask the bucket, because its key has another object than the one known.
+    fn distrust(&self, key: &ObjectKey) -> Result<()> {
+        if let Some((dir, name)) = self.names.visible_entry(key)?
+            && self.names.tables().entry(dir, &name)?.is_some()
+        {
+            self.known.distrust(dir, &name);
+        }
+        Ok(())
     }
 
     /// Returns the inode whose object is, or was, stored under a key; `None` if the key has no known name.
