@@ -174,9 +174,10 @@ fn array_worlds_match_their_models() {
 /// followed by the use of one half alone; both halves together were refused afterwards. In three seeds a scrub verified the data
 /// without a device that had failed reads, and then computed the parity from the bytes of this device, which were wrong: they replaced the
 /// right parity. In 65,000,094, the last frame was read a second time, and its row was half-written: another choice of devices gave other bytes.
+/// In 76,001,206 and 76,008,297, a member whose label could not be read for a moment was rebuilt as another member.
 #[test]
 fn array_worlds_that_once_failed() {
-    for seed in [66, 154, 166, 280, 340, 300_079, 5906, 14_624, 19_590, 65_000_094] {
+    for seed in [66, 154, 166, 280, 340, 300_079, 5906, 14_624, 19_590, 65_000_094, 76_001_206, 76_008_297] {
         if let Err(failure) = sim::drive::world_of_arrays(seed) {
             panic!("{failure}");
         }
@@ -286,6 +287,7 @@ fn pool_worlds_match_their_models() {
 /// - Writes to an open file were lost because a directory had its name for a while (79,003,257).
 /// - An object that had been put, and could not be looked at, outlived the removal of the file of its name (80,500,752).
 /// - An object put into a directory that was being removed got into another directory, renamed to that name (79,112,362).
+/// - An object put into a directory just before that was renamed was not shown, and the next rename of its file was refused (82,022,658, 82,057,756).
 /// - The simulator did not know that a reader's file had another name since an S3 client had renamed it (80,016,966).
 /// - The simulator reported as removed what a move was bringing (67,011,237), and renamed a directory in place of a file (67,043,123).
 #[test]
@@ -307,7 +309,7 @@ fn dual_worlds_that_once_failed() {
         63_025_970, 63_026_120, 63_031_854, 63_032_796, 65_004_740, 65_010_236, 65_000_827, 66_003_353,
         40_009_292, 67_005_849, 67_052_611, 67_003_970, 67_027_065, 67_034_507, 67_011_883, 67_047_658,
         67_079_313, 67_011_237, 67_043_123, 68_003_724, 68_007_744, 71_004_367, 72_025_258, 75_001_147,
-        79_003_257, 79_112_362, 79_113_279, 80_016_966, 80_500_752,
+        79_003_257, 79_112_362, 79_113_279, 80_016_966, 80_500_752, 82_022_658, 82_057_756,
     ];
     let first = [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520];
     let from_a_longer_seed = [670_520_169];
@@ -411,9 +413,10 @@ fn files_worlds_that_once_failed() {
 /// bytes after a loss of commits, which one mount still had in its cache.
 /// In 66,012,399, a mount did not acknowledge all commits that it was told of, and took no lock any more.
 /// In 75,003,549, the database went away while an open file read the newest content, and the next lock showed the earlier one.
+/// In 76,012,151, the database lost a release, and nobody could take the lock any more.
 #[test]
 fn sessions_worlds_that_once_failed() {
-    for seed in [0, 14, 65_010_194, 65_010_067, 66_012_399, 75_003_549] {
+    for seed in [0, 14, 65_010_194, 65_010_067, 66_012_399, 75_003_549, 76_012_151] {
         if let Err(failure) = sim::sessions::world(seed) {
             panic!("{failure}");
         }
