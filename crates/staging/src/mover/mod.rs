@@ -538,6 +538,13 @@ impl Mover {
             Ok(found) if candidate.is_replaced(&found.meta) => {
                 Err(StoreError::NotFound(candidate.key.clone()))
             }
+            // The object that is too short may be one that callers no longer see.
+            Err(StoreError::InvalidRange(key)) if !candidate.replaced.is_empty() => {
+                match self.executor.store.head(&candidate.key).await? {
+                    found if candidate.is_replaced(&found) => Err(StoreError::NotFound(key)),
+                    _ => Err(StoreError::InvalidRange(key)),
+                }
+            }
             found => found,
         }
     }
@@ -644,7 +651,12 @@ impl ObjectStore for Mover {
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
         let found = self
-            .try_candidates(key, |candidate| async move { self.executor.store.tags(&candidate.key).await })
+            .try_candidates(key, |candidate| async move {
+                if candidate.by_move.is_some() || !candidate.replaced.is_empty() {
+                    self.head_candidate(key, &candidate).await?;
+                }
+                self.executor.store.tags(&candidate.key).await
+            })
             .await;
         found.map_err(|error| error.about(key))
     }
