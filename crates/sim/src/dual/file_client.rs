@@ -260,6 +260,10 @@ impl FileClient {
         if mount.injector.has_crashed() {
             return Ok(());
         }
+        let ino = self.open[slot].ino;
+        let others =
+            self.open.iter_mut().enumerate().filter(|(other, open)| *other != slot && open.ino == ino);
+        others.for_each(|(_, open)| open.note_read_by_others(&self.shared));
         let open = &self.open[slot];
         let key = open.key.clone();
         let seen = match read {

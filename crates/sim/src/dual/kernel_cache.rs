@@ -288,9 +288,12 @@ impl CacheState {
                 self.dropped += u64::from(self.attributes.remove(ino).is_some());
             }
             Invalidation::Entry { parent, name } => {
-                // A kernel that has the entry drops the attributes of the directory too.
-                if self.entries.remove(&(*parent, name.clone())).is_some() {
+                // A kernel that has the entry drops the attributes of the directory too, and the inode if nothing else holds it.
+                if let Some(ino) = self.entries.remove(&(*parent, name.clone())) {
                     self.attributes.remove(parent);
+                    if !self.entries.values().chain(self.open.values()).any(|held| *held == ino) {
+                        self.attributes.remove(&ino);
+                    }
                     self.dropped += 1;
                 }
             }
