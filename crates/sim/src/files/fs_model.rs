@@ -159,8 +159,10 @@ impl FsModel {
     pub(super) fn begin(&mut self, effect: &Effect, syncs: u64) {
         if let Some((node, content)) = &effect.content {
             let node = &mut self.nodes[*node];
-            node.syncs_at_write = syncs;
-            node.is_dirty |= node.content.current() != content;
+            // An op that changes nothing, such as zeros behind the end, leaves the file as the last sync stored it.
+            if node.content.current() != content {
+                (node.syncs_at_write, node.is_dirty) = (syncs, true);
+            }
             node.content.push(content.clone());
         }
         if let Some((node, mode)) = effect.mode {
