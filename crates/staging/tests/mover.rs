@@ -10,7 +10,7 @@ mod renamed_trees;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use staging::conflict::{ConflictCallbacks, Outcome, Resolution};
-use staging::mover::{MoveObserver, Mover, MoverOptions, NamingError};
+use staging::mover::{MoveObserver, Mover, MoverOptions, NamingError, Renamed};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -94,6 +94,7 @@ impl Executor {
             None => None,
         };
         let has_all_moved = match &source {
+            _ if mv.is_return() => true,
             Some(key) => {
                 self.state().moves.mark_tried(number);
                 self.move_object(number, key).await?;

@@ -41,9 +41,9 @@ impl Journal {
             match step {
                 Step::Copied { to, issued, bucket } => aliases.remember(&to, issued, bucket),
                 Step::Done { number } => {
-                    let target = moves.get(number).map(|mv| mv.to.clone());
+                    let reached = moves.reached(number).map(<[u8]>::to_vec);
                     moves.apply(step);
-                    if let Some(Target::Key(to, _)) = target {
+                    if let Some(to) = reached {
                         // The etags of the move's objects were reported before it was done, except for objects that were renamed again.
                         aliases.report_changes(&to, |key, _, _| moves.owner(key.as_bytes()).is_none());
                     }

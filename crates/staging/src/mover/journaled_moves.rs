@@ -125,7 +125,8 @@ impl JournaledMoves {
 
     /// Appends the steps that `plan` returns, runs `name`, and applies the steps if `name` succeeds or its failure is
     /// uncertain; otherwise the journal is cut back. The journal is written first: a crash in between leaves a rename
-    /// that was never acknowledged.
+    /// that was never acknowledged. Moves that the rename ends are recorded as done when `name` has succeeded: until then the journal has
+    /// their objects on the way back to their own keys, so that a crash in between leaves that rename too.
     pub(super) fn rename<T, E: NamingError>(
         &mut self,
         sync_first: bool,
@@ -134,10 +135,18 @@ impl JournaledMoves {
     ) -> Result<T, E> {
         let steps = plan(&self.moves);
         let end = self.journal.log.end();
-        self.append(&steps)?;
+        let (ended, unended) = steps.iter().cloned().partition(|step| matches!(step, Step::Done { .. }));
+        let (ended, mut unended): (Vec<Step>, Vec<Step>) = (ended, unended);
+        unended.extend(ended.iter().filter_map(|step| self.moves.return_of(step)));
+        self.append(&unended)?;
         let synced = if sync_first { self.sync() } else { Ok(()) };
         match synced.map_err(E::from).and_then(|()| name()) {
             Ok(done) => {
+                if !ended.is_empty()
+                    && let Err(error) = self.append(&ended)
+                {
+                    tracing::warn!(%error, "the end of a move cannot be recorded; after a restart it ends again");
+                }
                 self.apply(steps);
                 Ok(done)
             }

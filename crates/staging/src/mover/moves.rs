@@ -119,7 +119,8 @@ impl Moves {
     /// first. Renames that a rewrite of the journal dropped are missing.
     pub(super) fn earlier_places(&self, number: u64) -> Vec<Vec<u8>> {
         let passed = self.passed.get(&number).into_iter().flatten().rev();
-        passed.chain(self.all.get(&number).map(|mv| &mv.from)).cloned().collect()
+        let first = self.all.get(&number).filter(|mv| !mv.is_return()).map(|mv| &mv.from);
+        passed.chain(first).cloned().collect()
     }
 
     /// Applies steps of this process: the moves of objects that begin are not attempted yet.
@@ -153,6 +154,23 @@ impl Moves {
         let is_uncertain =
             |number: &u64| self.may_be_duplicate(*number) || self.have_alternatives.contains(number);
         moves.filter(|number| self.object_move(*number).is_some()).filter(is_uncertain).collect()
+    }
+
+    /// Returns the step that brings the objects of a move which a rename ends back to the key or prefix that they are at.
+    pub(super) fn return_of(&self, done: &Step) -> Option<Step> {
+        let Step::Done { number } = done else { return None };
+        let from = self.all.get(number)?.from.clone();
+        Some(Step::Retarget { number: *number, to: Target::Key(from, Precondition::Absent) })
+    }
+
+    /// Returns the key or prefix that the objects of a move have reached when it ends: for one that goes back, the last one that it
+    /// has left.
+    pub(super) fn reached(&self, number: u64) -> Option<&[u8]> {
+        let mv = self.all.get(&number)?;
+        match mv.is_return() {
+            true => self.passed.get(&number)?.last().map(Vec::as_slice),
+            false => mv.target(),
+        }
     }
 
     /// Returns whether the object of a move is certainly at the key that the move begins at.
@@ -528,6 +546,11 @@ impl Move {
             Target::Key(to, _) => Some(to),
             Target::Deleted | Target::DeletedWithCopy(_) => None,
         }
+    }
+
+    /// Returns whether the objects are to stay where they are: a crash interrupted a rename that brought them back.
+    pub(super) fn is_return(&self) -> bool {
+        self.has_target(&self.from)
     }
 
     /// Returns whether `place` is this move's target.

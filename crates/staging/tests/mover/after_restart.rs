@@ -105,3 +105,39 @@ async fn an_object_that_another_one_had_replaced_is_deleted() {
     let left = expected(&[("a", "one")]);
     assert_eq!((contents(mover.as_ref()).await, contents(&memory).await), (left.clone(), left));
 }
+
+/// A rename brought an object back to its own key, and the process was killed before the names had it. The journal did not have the rename any
+/// more, so the file vanished at the name that it had, and came back as a new one (worlds of files 74528236 and 76215528).
+#[tokio::test(start_paused = true)]
+async fn a_rename_back_that_a_kill_interrupts_is_left_in_the_journal() {
+    for is_tree in [false, true] {
+        let mut world = World::new();
+        let a = world.put(if is_tree { "a/x" } else { "a" }, "one").await;
+        let [a_name, b_name] = if is_tree { ["a/", "b/"] } else { ["a", "b"] };
+        world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Copy).always());
+        let killed = TempDir::new().unwrap();
+        let kill = || {
+            std::fs::copy(world.dir.path().join("moves"), killed.path().join("moves")).unwrap();
+            Err::<(), _>(StoreError::Unavailable("killed".into()))
+        };
+        if is_tree {
+            world.rename_tree("a/", "b/").await;
+            world.mover.rename_tree(b"b/", b"a/", &Precondition::Absent, false, kill).await.unwrap_err();
+        } else {
+            let b = world.rename(&a, "b", Precondition::Absent).await.unwrap();
+            let (to, at_target) = (key("a"), Precondition::Absent);
+            world.mover.rename_object(&b, &to, &at_target, false, |_| kill()).await.unwrap_err();
+        }
+        world.dir = killed;
+        world.reopen();
+        let etag = (!is_tree).then(|| a.etag.clone());
+        let back = Renamed { from: vec![b_name.into()], to: a_name.into(), etag };
+        // Objects of a tree can also have reached the other prefix, from where another move takes them back.
+        assert_eq!(world.mover.pending(), vec![back; if is_tree { 2 } else { 1 }]);
+        assert_eq!(contents(&*world.mover).await, contents(&world.memory).await);
+        world.mover.wait_until_all_moved().await;
+        assert_eq!(world.mover.head(&a.key).await.unwrap().object, a);
+        world.reopen();
+        assert_eq!(world.mover.pending(), []);
+    }
+}
