@@ -21,18 +21,7 @@ impl Moves {
         at_target: &Precondition,
     ) -> Vec<Step> {
         let mut plan = Plan { next: self.next, steps: Vec::new() };
-        let mut at_target = at_target.clone();
-        let deleted_with_copy = || Target::DeletedWithCopy(to.as_bytes().to_vec());
-        for candidate in self.candidates(to) {
-            let Some(number) = candidate.by_move else { continue };
-            if let Some(Target::Key(_, replaced)) = self.object_move(number).map(|mv| &mv.to) {
-                at_target = replaced.clone();
-                let gone = if self.untried.contains(&number) { Target::Deleted } else { deleted_with_copy() };
-                plan.steps.push(Step::Retarget { number, to: gone });
-            } else {
-                plan.begin(Move::of_object(&candidate.key, None, deleted_with_copy()));
-            }
-        }
+        let at_target = self.delete_arriving(to, &mut plan).unwrap_or_else(|| at_target.clone());
         let is_certain = |by| self.is_certainly_at_source(by);
         let is_certainly_at_source =
             from.iter().any(|(_, candidate)| candidate.by_move.is_some_and(is_certain));
@@ -63,6 +52,24 @@ impl Moves {
         plan.steps
     }
 
+    /// Adds the steps that delete the object on its way to a key that a rename gives to another one. Returns the condition on what is stored
+    /// at the key, if it is that of a move of one object.
+    fn delete_arriving(&self, to: &ObjectKey, plan: &mut Plan) -> Option<Precondition> {
+        let deleted_with_copy = || Target::DeletedWithCopy(to.as_bytes().to_vec());
+        let mut at_target = None;
+        for candidate in self.candidates(to) {
+            let Some(number) = candidate.by_move else { continue };
+            if let Some(Target::Key(_, replaced)) = self.object_move(number).map(|mv| &mv.to) {
+                at_target = Some(replaced.clone());
+                let gone = if self.untried.contains(&number) { Target::Deleted } else { deleted_with_copy() };
+                plan.steps.push(Step::Retarget { number, to: gone });
+            } else {
+                plan.begin(Move::of_object(&candidate.key, None, deleted_with_copy()));
+            }
+        }
+        at_target
+    }
+
     /// Returns the steps that delete an object whose move is not finished.
     pub(in crate::mover) fn plan_delete(&self, number: u64) -> Vec<Step> {
         let mut plan = Plan { next: self.next, steps: vec![Step::Retarget { number, to: Target::Deleted }] };
@@ -88,6 +95,9 @@ impl Moves {
         at_marker: &Precondition,
     ) -> Vec<Step> {
         let mut plan = Plan { next: self.next, steps: Vec::new() };
+        if let Ok(marker) = ObjectKey::new(to.to_vec()) {
+            self.delete_arriving(&marker, &mut plan);
+        }
         for number in self.moves_into(from) {
             let mv = &self.all[&number];
             let Target::Key(shown, at_target) = &mv.to else { continue };
