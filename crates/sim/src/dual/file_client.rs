@@ -235,9 +235,13 @@ impl FileClient {
             }
         };
         if writes {
-            // Read-only handles of the same file see what is written.
-            let readers = self.open.iter_mut().filter(|open| !open.writes && open.ino == ino);
-            readers.for_each(|open| open.contents.clear());
+            // Read-only handles of the same file see what is written, also under a name that an S3 client has given the file.
+            for reader in self.open.iter_mut().filter(|open| !open.writes && open.ino == ino) {
+                reader.contents.clear();
+                if !self.shared.by_path {
+                    reader.key = Some(key.clone());
+                }
+            }
         }
         let mut open = OpenFile::new(handle, ino, &key, writes, since);
         if truncates {
