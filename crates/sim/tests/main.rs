@@ -290,7 +290,7 @@ fn pool_worlds_match_their_models() {
 /// - An object put into a directory just before that was renamed was not shown, and the next rename of its file was refused (82,022,658, 82,057,756).
 /// - A range was refused that an object had too few bytes for which was still to be deleted (82,027,646).
 /// - The simulator missed that a read through another open handle can store a file (80,519,381), and kept attributes of inodes that a kernel
-///   has dropped (80,548,630).
+///   has dropped (80,548,630), and looked for a reader's file under the name before an S3 client's rename (84,002,565).
 /// - The simulator did not know that a reader's file had another name since an S3 client had renamed it (80,016,966).
 /// - The simulator reported as removed what a move was bringing (67,011,237), and renamed a directory in place of a file (67,043,123).
 #[test]
@@ -313,7 +313,7 @@ fn dual_worlds_that_once_failed() {
         40_009_292, 67_005_849, 67_052_611, 67_003_970, 67_027_065, 67_034_507, 67_011_883, 67_047_658,
         67_079_313, 67_011_237, 67_043_123, 68_003_724, 68_007_744, 71_004_367, 72_025_258, 75_001_147,
         79_003_257, 79_112_362, 79_113_279, 80_016_966, 80_500_752, 80_519_381, 80_548_630, 82_022_658,
-        82_027_646, 82_057_756,
+        82_027_646, 82_057_756, 84_002_565,
     ];
     let first = [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520];
     let from_a_longer_seed = [670_520_169];
@@ -387,6 +387,7 @@ fn dual_worlds_that_once_failed() {
 /// - A file that replaced one which might be at several keys lost its name, or the replaced object stayed (74,730,314, 74,651,170).
 /// - A file stayed visible at the key that its rename had left, by the version before a loss of power (74,768,256).
 /// - A rename back to a key was lost between the journal and the names, and the file came back as a new one (74,528,236, 76,215,528).
+/// - The marker of a directory that was replaced while it moved was taken for that of its replacement (74,522,575).
 /// - The model expected that a close syncs names after an op that had changed nothing (76,177,594).
 /// - A file vanished because only one of two keys was tried at which its object might be (63,004,751).
 #[test]
@@ -405,7 +406,8 @@ fn files_worlds_that_once_failed() {
         58_024_635, 59_000_878, 59_020_826, 59_119_830, 59_039_153, 60_032_177, 63_004_751, 64_002_055,
         64_073_750, 65_006_365, 65_014_060, 65_075_451, 65_094_575, 65_138_549, 65_155_545, 66_012_911,
         67_006_549, 69_017_546, 70_050_546, 73_105_599, 73_172_698, 73_203_690, 73_210_902, 73_229_713,
-        74_528_236, 74_540_543, 74_651_170, 74_695_716, 74_730_314, 74_768_256, 76_177_594, 76_215_528,
+        74_522_575, 74_528_236, 74_540_543, 74_651_170, 74_695_716, 74_730_314, 74_768_256, 76_177_594,
+        76_215_528,
     ];
     for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {
