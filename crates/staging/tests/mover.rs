@@ -685,18 +685,3 @@ async fn waiting_for_a_rename_without_effect_reports_no_conflict() {
         assert_eq!(noted.lock().unwrap().is_empty(), is_shared);
     }
 }
-
-/// Regression: a range beyond the end of an object that a move was still to delete was refused, as if the object had been visible (world of
-/// both sides 82027646). Its tags were shown, too.
-#[tokio::test(start_paused = true)]
-async fn an_object_that_is_still_to_be_deleted_has_no_length_and_no_tags() {
-    let world = World::new();
-    let a = world.put("a", "short").await;
-    world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).always());
-    world.mover.delete_later(&a).unwrap();
-    let range = GetOptions { range: Some(100..200), ..GetOptions::default() };
-    let read = world.mover.get(&key("a"), range).await.map(drop);
-    assert!(matches!(read, Err(StoreError::NotFound(_))), "{read:?}");
-    let tags = world.mover.tags(&key("a")).await;
-    assert!(matches!(tags, Err(StoreError::NotFound(_))), "{tags:?}");
-}

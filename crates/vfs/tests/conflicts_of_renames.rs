@@ -118,6 +118,28 @@ async fn s226_an_object_stored_just_before_the_copy_of_a_renamed_directory_gets_
     world.assert_healthy().await;
 }
 
+/// An object that was replaced just before it moved with its directory was known by its earlier version until the revalidation, and a rename
+/// of it was refused (worlds of both sides 82022658 and 82057756).
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_replaced_before_it_moves_with_its_directory_is_shown() {
+    let bucket = Bucket::in_memory();
+    let world = bucket.mount(|_| {}).await;
+    world.mkdir("old").await.unwrap();
+    world.write_file("old/file.txt", b"ours").await.unwrap();
+    world.fs.sync().await.unwrap();
+    bucket.faults.set_down(true);
+    world.rename_at_once("old", "new", 0).await.unwrap();
+    bucket.put("old/file.txt", "theirs").await;
+    bucket.faults.set_down(false);
+    world.settle().await;
+    world.rename("new/file.txt", "new/renamed.txt").await.unwrap();
+    world.settle().await;
+    assert_eq!(world.read_file("new/renamed.txt").await.unwrap(), b"theirs");
+    assert_eq!(bucket.keys().await, ["new/", "new/renamed.txt"]);
+    assert!(world.fs.conflicts().list().is_empty());
+    world.assert_healthy().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn s226_resolving_the_conflict_of_a_rename_keeps_the_chosen_side() {
     for policy in POLICIES {
