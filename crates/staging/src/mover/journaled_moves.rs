@@ -135,8 +135,8 @@ impl JournaledMoves {
     ) -> Result<T, E> {
         let steps = plan(&self.moves);
         let end = self.journal.log.end();
-        let (ended, unended) = steps.iter().cloned().partition(|step| matches!(step, Step::Done { .. }));
-        let (ended, mut unended): (Vec<Step>, Vec<Step>) = (ended, unended);
+        let is_end = |step: &Step| matches!(step, Step::Done { .. });
+        let (ended, mut unended): (Vec<Step>, Vec<Step>) = steps.iter().cloned().partition(is_end);
         unended.extend(ended.iter().filter_map(|step| self.moves.return_of(step)));
         self.append(&unended)?;
         let synced = if sync_first { self.sync() } else { Ok(()) };
