@@ -72,7 +72,7 @@ impl<'a> Recovery<'a> {
     /// Returns the next frame, which lies behind the last one or at the beginning of the log's next zone; `None` if
     /// neither place has an intact frame with the next number.
     fn next_frame(&mut self, log: &LogState) -> Result<Option<(Frame, FramePlace)>> {
-        for (zone, in_zone, advances) in self.continuations(log) {
+        for (zone, in_zone, advances) in self.engine.continuations(log) {
             let frame = self.reader.frame(zone, in_zone).right_or_wrong()?;
             if let Some(frame) = frame.filter(|frame| frame.header.number == log.next_frame) {
                 let (at, next_zone) = (self.engine.geometry.zone_at(zone) + in_zone, frame.header.next_zone);
@@ -80,13 +80,6 @@ impl<'a> Recovery<'a> {
             }
         }
         Ok(None)
-    }
-
-    /// Returns where the log may continue: a zone, bytes from its beginning, and whether it is the next zone.
-    fn continuations(&self, log: &LogState) -> [(u64, u64, bool); 2] {
-        let space = lock(&self.engine.space);
-        let zones = space.log_zones();
-        [(zones.head(), log.head_at, false), (zones.next(), 0, true)]
     }
 
     /// Replays a frame. Fails if the frame contradicts earlier ones.
@@ -108,7 +101,7 @@ impl<'a> Recovery<'a> {
     /// all before it are durable. A later frame lies behind the end in the same zone, or in the next zone. If the first frame of the next
     /// zone was longer than half of the zone, a later frame may also lie in the zone after, one of the last that were free then.
     fn later_frame(&mut self, log: &LogState) -> Result<Option<LaterFrame>> {
-        for (zone, from, _) in self.continuations(log) {
+        for (zone, from, _) in self.engine.continuations(log) {
             if let Some(later) = self.reader.later_frame(zone, from, log.next_frame)? {
                 return Ok(Some(later));
             }
@@ -175,10 +168,38 @@ impl Engine {
             rows[..content.len()].copy_from_slice(&content);
             self.device.write(at, &rows)?;
         }
+        self.clear_unfinished_frame()?;
         let superblock = self.root.lock().superblock.clone();
         let mut copies = [0, 1];
         copies.sort_by_key(|&copy| holds_superblock(&**self.device(), copy, &superblock));
         write_superblock(&self.device, &superblock, copies)
+    }
+
+    /// Clears the rows at which the log may continue, on an array. A power cut may have left parts of a frame there: other devices of the
+    /// array could give a whole frame at a later opening, and its changes would appear only then.
+    fn clear_unfinished_frame(&self) -> Result<()> {
+        if !self.device().has_redundancy() {
+            return Ok(());
+        }
+        let continuations = self.continuations(&self.log.lock());
+        for (zone, from, _) in continuations {
+            let at = self.geometry.zone_at(zone) + from;
+            let mut row = Buffer::zeroed(self.geometry.row_bytes() as usize);
+            let is_inside = from < self.geometry.zone_bytes();
+            // What cannot be read now may be a whole frame. What is zeros may have another content on the other devices.
+            if is_inside && self.device().read_at(at, &mut row).is_ok() {
+                row.fill(0);
+                self.device.write(at, &row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns where the log may continue: a zone, bytes from its beginning, and whether it is the next zone.
+    fn continuations(&self, log: &LogState) -> [(u64, u64, bool); 2] {
+        let space = lock(&self.space);
+        let zones = space.log_zones();
+        [(zones.head(), log.head_at, false), (zones.next(), 0, true)]
     }
 
     /// Reserves the blocks of tables and manifest, which the manifest lists as free. Fails if some are in use.
