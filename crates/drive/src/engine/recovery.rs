@@ -186,7 +186,7 @@ impl Engine {
             let at = self.geometry.zone_at(zone) + from;
             let mut row = Buffer::zeroed(self.geometry.row_bytes() as usize);
             let is_inside = from < self.geometry.zone_bytes();
-            // What cannot be read now may be a whole frame. What is zeros may have another content on the other devices.
+            // A row that cannot be read now may be a whole frame. A row of zeros may have another content on the other devices.
             if is_inside && self.device().read_at(at, &mut row).is_ok() {
                 row.fill(0);
                 self.device.write(at, &row)?;
